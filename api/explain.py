@@ -137,7 +137,7 @@ def explain(
     protocol = Protocol(estimator=name, estimator_settings=written or "{}", seed=seed)
     if context_bound is not None:
         held_out, protocol = True, replace(protocol, context=True, context_bound=context_bound)
-    options = _options(date, id, value, frequency, season)
+    options = reading_options(date, id, value, frequency, season)
     options = _with_roles(options, forecaster, data, target, past, future, static)._replace(
         unused=unused, future_data=future_data
     )
@@ -184,13 +184,13 @@ def explain(
             tell_cost=tell_cost,
         )
         return Explanation(**about, **fields)
-    readers = _readers(forecaster, given, horizon)
+    readers = find_readers(forecaster, given, horizon)
     models = {one: reads_own_unit(forecaster, *one) for one in readers}
-    length = _lookback(list(models.values()), given, horizon, lookback, held_out)
+    length = common_lookback(list(models.values()), given, horizon, lookback, held_out)
     if held_out:
         for one in given.series:
             cut(one.series, length, horizon, windows=1, seed=0)  # refused before anything is computed
-    x = _windows(given, length, protocol.max_missing)
+    x = last_windows(given, length, protocol.max_missing)
     _refuse_size(len(x), len(rows), length)
     report(f"explaining the forecast at {length}x{horizon}")
     checked = check and not held_out  # whose windows are checked in full
@@ -216,15 +216,16 @@ def explain(
         seasons=tuple(one.series.season for one in given.series),
         scales=tuple(reader.scale for reader in readers),
         windows=given.windows,
-        notes=(*_notes(forecaster, given, readers, length), *_noise(forecaster, x, horizon)),
+        notes=(*reading_notes(forecaster, given, readers, length), *_noise(forecaster, x, horizon)),
         held_out=tuple(measured),
         series=() if given.windows else tuple(one.series for one in given.series),
     )
 
 
-def _options(
+def reading_options(
     date: str = "", id: Names = (), value: Names = (), frequency: str = "", season: int | None = None
 ) -> Options:
+    """Return the keywords of `explain` for columns, frequency and season as options of a source."""
     ids, values = ((one,) if isinstance(one, str) and one else tuple(one) for one in (id, value))
     if season is not None and season < 1:
         raise HrxError(f"season is {season}; give the number of values per season, as in season=24; 1 for none.")
@@ -261,7 +262,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _readers(model: Forecaster, given: SeriesInput, horizon: int) -> list[Reader]:
+def find_readers(model: Forecaster, given: SeriesInput, horizon: int) -> list[Reader]:
     """How the model reads each series.
 
     The season is 1 for a model that does not take one. The scale is None for a model that reads the values themselves,
@@ -352,7 +353,9 @@ def _cost(model: Forecaster, protocol: Protocol, x: Tensor, seconds: float) -> s
     return f"{each * len(x)} forecasts by {model.identity.model}, {time_needed}"
 
 
-def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None, held_out: bool) -> int:
+def common_lookback(
+    models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None, held_out: bool
+) -> int:
     """Return the lookback that was asked for, or the longest that the model, for each season, and all series allow."""
     shortest = min(given.series, key=lambda one: one.series.values.size).series
     longest = shortest.values.size
@@ -390,7 +393,7 @@ def default_lookback(limits: Limits, longest: int, horizon: int, subject: str = 
     raise ModelError(f"{subject} {limits.refusal(max(bound, 1), horizon)}.")
 
 
-def _windows(given: SeriesInput, lookback: int, most_missing: float) -> Tensor:
+def last_windows(given: SeriesInput, lookback: int, most_missing: float) -> Tensor:
     """`(B, L)`: the last values of each series."""
     for one in given.series:
         share = 1 - float(_observed(one)[-lookback:].mean())
@@ -415,7 +418,7 @@ def _observed(one: TimedSeries) -> Bools:
     return np.ones(values.size, dtype=bool) if observed is None else observed
 
 
-def _notes(model: Forecaster, given: SeriesInput, readers: Sequence[Reader], lookback: int) -> tuple[str, ...]:
+def reading_notes(model: Forecaster, given: SeriesInput, readers: Sequence[Reader], lookback: int) -> tuple[str, ...]:
     """How the series were read, what was filled in, and by what they were standardised for a model that needs it."""
     notes = [one.note for one in given.series if one.note]
     for one in given.series:

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from hrx.adapters.contract import ModelError, library_errors
-from hrx.api.explain import Model, Names, _notes, _options, _readers, default_lookback
+from hrx.api.explain import Model, Names, default_lookback, find_readers, reading_notes, reading_options
 from hrx.api.explanation import as_forecaster, reads_own_unit
 from hrx.audit.revision import PRECISION, revise
 from hrx.errors import HrxError
@@ -102,7 +102,7 @@ def revision(
         )
     if not 0 < precision < 1:
         raise HrxError(f"precision={precision!r} is not a share of the revision. Give a number such as 0.01.")
-    given = read_series(data, _options(date, id, value, frequency, season))
+    given = read_series(data, reading_options(date, id, value, frequency, season))
     if len(given.series) != 1:
         names = ", ".join(one.series.item for one in given.series[:8])
         raise HrxError(f"The data hold {len(given.series)} series: {names}. A revision is of one: give that one.")
@@ -121,7 +121,7 @@ def revision(
             f"and the horizon is {horizon}. Give closer origins, or a horizon above {arrived}."
         )
     forecaster, known = as_forecaster(model), _until(timed, end)
-    (reader,) = _readers(forecaster, known, horizon)
+    (reader,) = find_readers(forecaster, known, horizon)
     read = reads_own_unit(forecaster, *reader)
     length = _length(read, lookback, start + 1, horizon, before)
     if report is not None:
@@ -147,7 +147,7 @@ def revision(
         arrived=times[new],
         values=values[new],
         observed=np.ones(arrived, dtype=bool) if observed is None else observed[new],
-        notes=_notes(forecaster, known, [reader], length + arrived),
+        notes=reading_notes(forecaster, known, [reader], length + arrived),
         **{name: getattr(parts, name) for name in fields},
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hrx.adapters.contract import library_errors
-from hrx.api.explain import Model, Names, _lookback, _options, _readers, _windows, explain
+from hrx.api.explain import Model, Names, common_lookback, explain, find_readers, last_windows, reading_options
 from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
 from hrx.api.matrix import GivenMatrix, fitted, read_matrix
 from hrx.audit.attribution import find_estimator
@@ -92,7 +92,7 @@ def score(
     own = {name: value for name, value in reading.items() if name in ("date", "id", "value", "frequency", "season")}
     if len(own) < len(reading):
         raise HrxError("matrix= and windows= are of one series and its point forecast. Drop roles and output.")
-    given = read_series(data, _options(**own))  # type: ignore[arg-type]
+    given = read_series(data, reading_options(**own))  # type: ignore[arg-type]
     if len(given.series) > 1 and not given.windows:
         names = ", ".join(one.series.item for one in given.series[:8])
         raise HrxError(f"The data hold {len(given.series)} series: {names}. A matrix is of one: give that one.")
@@ -119,10 +119,10 @@ def _explanation(
     if windows is not None and given.windows:
         raise HrxError("windows= cuts windows of one series, and the data are windows already. Drop it.")
     forecaster = as_forecaster(model)
-    reader, series = _readers(forecaster, given, horizon)[0], given.series[0].series
+    reader, series = find_readers(forecaster, given, horizon)[0], given.series[0].series
     read, identity = reads_own_unit(forecaster, *reader), forecaster.identity
-    length = _lookback([read], given, horizon, lookback, windows is not None)
-    x = _windows(given, length, protocol.max_missing)
+    length = common_lookback([read], given, horizon, lookback, windows is not None)
+    x = last_windows(given, length, protocol.max_missing)
     if windows is not None:
         starts = cut(series, length, horizon, windows, protocol.seed).starts
         x = torch.as_tensor(np.stack([series.values[at - length : at] for at in starts]), dtype=torch.float32)
