@@ -92,6 +92,8 @@ class Option:
     def read_word(self, text: str) -> Any:
         """Return a word of the command line, for argparse."""
         try:
+            if self.metavar == "TIME" and text.isdecimal() and text.strip("0"):  # from Python a number is in seconds
+                raise ValueError(f"{text!r} has no unit: give {text}s, {text}m or {text}h")
             return self.read_one(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error

@@ -73,7 +73,7 @@ def test_misbehaving_models_have_the_stated_outcome_and_leave_the_others_alone(
     assert single.returncode == 0, single.stderr
     alone = read(tmp_path / "alone" / "out" / "ledger.db").iloc[0]
 
-    ended = audit(write_models(tmp_path, cases), tmp_path, "--workers", "2", "--timeout", "8")
+    ended = audit(write_models(tmp_path, cases), tmp_path, "--workers", "2", "--timeout", "8s")
     assert ended.returncode == Exit.GATE_FAILED, ended.stderr  # models of the table fail an admission check
     assert "Traceback" not in ended.stderr
     assert "\x1b" not in ended.stderr
