@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hrx.adapters import load
-from hrx.adapters.inputs import Output
+from hrx.adapters.inputs import POINT, Output
 from hrx.api.audit_plan import context_bound
 from hrx.api.explain import explain as explain_series
 from hrx.api.explanation import Explanation
@@ -133,6 +133,8 @@ def _command(model: str, series: str, request: ExplainRequest) -> str:
     """Return the command line of one forecast, with `PATH/` for folders."""
     settings = as_settings(replace(request, models=(model,), series=(series,)), without_folder)
     words = ["hrx", "explain", *settings.pop("models")]
+    if settings.get("output") == str(POINT):
+        del settings["output"]
     for name, value in settings.items():
         for one in value if isinstance(value, list) else [value]:
             words += [] if one in (None, False) else [f"--{name}"] if one is True else [f"--{name}", str(one)]

@@ -224,13 +224,19 @@ def _backbone_lines(backbones: Sequence[BackboneSummary], width: int) -> Iterato
                 yield from hanging(INDENT, text, width)
 
 
+def _of_backbones(models: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> str:
+    """`12 trained models of 2 backbones`, and how many `models` are of none."""
+    trained = counted(sum(one.total.models for one in backbones), "trained model")
+    others = len(_others(models, backbones))
+    return f"{trained} of {counted(len(backbones), 'backbone')}" + (f", {counted(others, 'other')}" if others else "")
+
+
 def _counts(backbones: Sequence[BackboneSummary]) -> str:
     """What the tables hold."""
-    models = sum(one.total.models for one in backbones)
     runs, scored, excluded, failed = (
         sum(getattr(one.summary, name) for one in backbones) for name in ("runs", "done", "excluded", "failed")
     )
-    of = f"{counted(models, 'trained model')} of {counted(len(backbones), 'backbone')}"
+    of = _of_backbones((), backbones)
     counts = f"{counted(runs, 'run')}: {scored} scored, {excluded} excluded, {failed} failed"
     return f"{of}, {counts}. Medians over all scored runs, window seeds folded; a verdict counts those that beat naive."
 
@@ -310,4 +316,4 @@ def audit_screen(
     following = next_commands(shown, ledger, asked, page)
     if len(shown) == 1:
         return model_screen(shown[0], following, MOST_WEAKNESSES)
-    return several_screen(shown, following)
+    return several_screen(shown, following, _of_backbones(models, backbones) if backbones else "")

@@ -114,8 +114,10 @@ def model_screen(
     )
 
 
-def several_screen(summaries: Sequence[ModelSummary], following: Iterable[NextCommand] = ()) -> FirstScreen:
-    """Screen of several models or backbones: a row each."""
+def several_screen(
+    summaries: Sequence[ModelSummary], following: Iterable[NextCommand] = (), models: str = ""
+) -> FirstScreen:
+    """Screen of several models or backbones, a row each; `models` says what they are where not all are models."""
     rows = []
     for one in summaries:
         answers: list[str] = [claim.answer for claim in one.claims] or [one.headline, ""]
@@ -124,7 +126,7 @@ def several_screen(summaries: Sequence[ModelSummary], following: Iterable[NextCo
         rows.append((name, str(one.runs), *answers, str(margin) if margin.n else "-", one.trust.level))
     runs = counted(sum(one.runs for one in summaries), "run")
     datasets = counted(len({row.dataset for one in summaries for row in one.datasets}), "dataset")
-    title = f"{counted(len(summaries), 'model')} · {runs} · {datasets}"
+    title = f"{models or counted(len(summaries), 'model')} · {runs} · {datasets}"
     return FirstScreen(title, (), "", MODEL_HEADS, tuple(rows), tuple(following))
 
 

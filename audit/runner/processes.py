@@ -208,6 +208,10 @@ def identify(model: ModuleFile, timeout: float | None = None) -> Identity | Task
     return result
 
 
+_LONGEST_PLACE = 50
+"""Bytes of a folder for sockets: the path of a socket, with the names of folder and socket, has at most 107."""
+
+
 def start_server() -> None:
     """Starts the process that workers are forked from, so that it imports torch while this process does other work."""
     if _SERVED:
@@ -221,7 +225,9 @@ def _choose_socket_folder() -> None:
     """Give multiprocessing a folder for its sockets that the next start removes where a `kill -9` has left it."""
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if "tempdir" not in config:
-        _, folder = make_temporary(Path(tempfile.gettempdir()), directory=True)  # locked until this process ends
+        place = Path(tempfile.gettempdir())
+        place = place if len(os.fsencode(place)) <= _LONGEST_PLACE else Path("/tmp")
+        _, folder = make_temporary(place, directory=True)  # locked until this process ends
         util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)
         config["tempdir"] = folder
 

@@ -179,7 +179,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few hundred kilobytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", folder], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode:
         pytest.skip("mounting a small disk is not permitted here")
     yield folder
     subprocess.run(["umount", folder], check=True)

@@ -200,7 +200,7 @@ def test_an_audit_of_the_directory_takes_each_model_at_its_own_series_setting_an
             assert facts[name] == stated[name]
     assert sorted(frame["model"]) == sorted(path.name for path in Path(out).iterdir())
     shown = capsys.readouterr().out
-    assert "12 trained models of 2 backbones, 12 runs: 12 scored, 0 excluded, 0 failed." in shown
+    assert shown.startswith("12 trained models of 2 backbones · 12 runs · 2 datasets\n")
     assert "training rows are unknown" not in shown
     assert main(["audit", out, "--data", data, *again, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

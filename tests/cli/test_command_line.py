@@ -237,7 +237,7 @@ def test_a_damaged_dataset_makes_the_audit_incomplete_and_the_rest_goes_on(
     options = ["--settings", "96x24", "--windows", "1", "--draws", "2", "--seeds", "1", "--out", str(tmp_path)]
     assert main(["audit", *options]) == 3
     out = capsys.readouterr().out
-    assert "1 scored, 0 excluded, 1 failed" in out
+    assert "2 runs (1 failed) · 2 datasets" in out
     assert "data.arrow is cut short" in out
 
 

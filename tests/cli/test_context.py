@@ -41,7 +41,7 @@ def test_the_needed_context_of_the_embedded_checkpoint_is_stored_shown_and_repro
     enough = [k for at, k in enumerate(kept) if max(changes[: at + 1]) <= 0.05]
     assert entry["needed"] == row["context_needed"] == enough[-1] < 192
 
-    assert main(asked) == 0
+    assert main([*asked, "--verbose"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"sf_temps/H 192x24: at most {enough[-1]} of 192 (change" in shown
     assert main([*asked, "--recheck=1"]) == 0

@@ -98,7 +98,9 @@ def test_the_embedded_checkpoint_keeps_its_contract_in_few_calls(capsys: pytest.
     value = json.loads(captured.out)
     found = {one["name"]: one["verdict"] for one in value["properties"]}
     required = {one["name"] for one in value["properties"] if one["required"]}
-    assert {found[name] for name in required} == {"holds"}
+    assert {found[name] for name in required} == {"holds", "does not apply"}
+    about_covariates = {"channel-order", "channel-isolation", "empty-channel", "future-reach", "two-valued"}
+    assert {name for name in required if found[name] == "does not apply"} <= about_covariates
     assert found["sign"] == "does not hold"
     assert value["calls"] <= 600
     assert len(value["reach"]) == 24

@@ -54,7 +54,7 @@ def test_a_budget_ends_an_audit_with_what_is_stored_and_the_same_command_complet
     over_after[0] = 5
     assert main([*AUDIT, "--budget", "10m"]) == 0
     output, errors = capsys.readouterr()
-    assert "Rests on 5 of 12 planned runs." in " ".join(output.split())
+    assert "5 of 12 planned runs stored" in " ".join(output.split())
     assert "--budget is over. 5 of 12 runs are in hrx-audit/ledger.db. Repeat the command to continue." in errors
     ledger = folder / "hrx-audit" / "ledger.db"
     assert len(read(ledger)) == 5
@@ -115,7 +115,7 @@ def test_until_decided_reports_the_sign_the_runs_and_that_intervals_are_not_corr
     assert sentence in render_report(ledger, read(ledger), [])[0]
     assert main([*AUDIT, "--until", "decided"]) == 0
     output, errors = capsys.readouterr()
-    assert "6: 6 scored" in output
+    assert output.startswith("model:make · 6 runs · ")
     assert "12 runs (1 model, 2 datasets), 6 of them stored" in errors
 
 

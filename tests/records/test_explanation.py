@@ -264,11 +264,11 @@ def test_an_audit_from_python_is_that_of_the_command(audited, tmp_path, capsys):
     assert capsys.readouterr().out == ""
     words = ["--data", "sample:elnino/M", "--settings", "96x24", "--seeds", "1", "--out", str(tmp_path)]
     assert main(["audit", "bolt-mini", *words]) == again.exit == 0
-    assert str(again).split("\nLedger")[0] in capsys.readouterr().out
+    assert str(again).split("\nNEXT")[0] in capsys.readouterr().out
     mine, theirs = again.runs(), hrx.read(tmp_path / "ledger.db")
     assert list(mine["key"]) == list(theirs["key"])
     assert list(mine["g_margin"]) == list(theirs["g_margin"])
-    assert html.escape(again.models[0].headline) in again._repr_html_()
+    assert html.escape(again.screen.finding[0][0]) in again._repr_html_()
     (table,) = hrx.tables(mine, ["models"])
     assert table.to_html() in table._repr_html_()
     assert html.escape(hrx.compare(mine, theirs).verdict) in hrx.compare(mine, theirs)._repr_html_()
