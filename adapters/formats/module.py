@@ -281,8 +281,12 @@ def function_in_file(file: Path, name: str) -> Callable[..., Any]:
     if spec is None or spec.loader is None:
         raise ModelError(f"{file} cannot be imported. Give a Python file.")
     module = importlib.util.module_from_spec(spec)
-    with model_errors(f"{file} cannot be imported", "Correct it, or install what it needs."):
-        spec.loader.exec_module(module)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # the folder is the user's
+    try:
+        with model_errors(f"{file} cannot be imported", "Correct it, or install what it needs."):
+            spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
     function = getattr(module, name, None)
     if not callable(function):
         names = ", ".join(name for name in vars(module) if not name.startswith("_"))
