@@ -62,7 +62,9 @@ def test_the_cost_that_is_told_first_is_the_number_of_forecasts(
     model = hrx.from_callable(counting)
     hrx.explain(model, SERIES, HORIZON, lookback=LOOKBACK, estimator=estimator, settings=settings)
     counted = sum(sizes) - 2  # without the forecast that is shown, and the one it is checked by
-    assert capsys.readouterr().err == f"{counted} forecasts by counting (black box), less than 1 s\n"
+    told, time = capsys.readouterr().err.rsplit(", ", 1)
+    assert told == f"{counted} forecasts by counting (black box)"
+    assert time.startswith(("less than 1 s", "about "))  # a busy machine needs longer
 
 
 def test_a_gradient_estimator_is_refused_with_those_that_need_none() -> None:
