@@ -28,6 +28,9 @@ SAME = 1e-6
 """A smaller shift, or an overlap closer to 1, is that of the same weights."""
 CLEAR = 0.01
 """Change of a lag's mass that the first line names."""
+_INTERVALS = (
+    "Intervals are order statistics, 95 %; of five clusters their range, 94 %; of fewer a range that is no interval."
+)
 _MOST_LAGS, _MOST_WINDOWS = 6, 6
 _SHARE = Format("number", decimals=3, plus=False)
 _MASS = Format("number", decimals=3)
@@ -82,8 +85,8 @@ class Changed:
         (shift, *ends), overlap, of = self.shift.interval, self.overlap.interval, self.shift
         if shift <= SAME and overlap.point >= 1 - SAME and max(of.values) <= SAME:
             return f"Forecasts and readings are the same in {of.counted}."
-        moved = f"Forecasts moved by {percent(shift)} of their variance{_range(ends)}"
-        read = f"readings overlap by {percent(overlap.point)}{_range(overlap[1:])}"
+        moved = f"Forecasts moved by {percent(shift)} of their variance{_range(ends, of.n)}"
+        read = f"readings overlap by {percent(overlap.point)}{_range(overlap[1:], of.n)}"
         where = f", most on {clean(self.groups[0][0])} ({percent(_point(self.groups[0][1]))})" if of.n > 1 else ""
         lag = ""
         if self.lags and self._is_clear(self.lags[0][3]):
@@ -95,9 +98,9 @@ class Changed:
 
     @staticmethod
     def _is_clear(moved: Evidence) -> bool:
-        """Whether the mass of a lag changed by a hundredth at least, and its sign is known."""
+        """Whether the mass of a lag changed by a hundredth at least, and its interval has one sign."""
         point, low, high = moved.interval
-        return abs(point) >= CLEAR and (low > 0 or high < 0)
+        return moved.n >= FEWEST_INTERVAL and abs(point) >= CLEAR and (low > 0 or high < 0)
 
     def tables(self, most: int | None = None) -> list[ReportTable]:
         """Shift and overlap of `most` datasets and settings, and the lags whose mass changed most."""
@@ -247,9 +250,13 @@ def _point(found: Evidence) -> float:
     return found.interval.point
 
 
-def _range(ends: Iterable[float]) -> str:
+def _range(ends: Iterable[float], clusters: int) -> str:
+    """` [2 %, 5 %]`, an interval from five clusters on, else called a range; empty for one."""
     low, high = ends
-    return "" if math.isnan(low) else f" [{percent(low)}, {percent(high)}]"
+    if math.isnan(low):
+        return ""
+    within = f"[{percent(low)}, {percent(high)}]"
+    return f" {within}" if clusters >= FEWEST_INTERVAL else f" (range {within})"
 
 
 def _groups_table(changed: Changed, most: int | None) -> ReportTable:
@@ -267,7 +274,7 @@ def _groups_table(changed: Changed, most: int | None) -> ReportTable:
     note = (
         "Forecast shift: mean squared difference of the forecasts over the variance of base's. Reading overlap: share "
         f"of importance in the same lag bins of the same steps. Over {counted(changed.pairs, 'pair')} with readings; "
-        f"clusters are sources, or the series of one source. {changed.shift.about}"
+        f"clusters are sources, or the series of one source. {_INTERVALS} {changed.shift.about}"
     )
     return ReportTable("changed", "What changed: forecasts and readings", columns, tuple(rows), note)
 
@@ -282,5 +289,5 @@ def _lags_table(changed: Changed) -> ReportTable:
     for name, was, now, moved in changed.lags:
         point, *ends = moved.interval
         rows.append(TableRow.of(columns, (name, moved.n, was, now, point, Span(*ends)), key=name))
-    note = "Mean share of a row's importance in each lag bin; the largest changes of the median cluster."
+    note = f"Mean share of a row's importance in each lag bin; the largest changes of the median cluster. {_INTERVALS}"
     return ReportTable("changed_lags", "Lags that gained or lost importance", columns, tuple(rows), note)

@@ -147,7 +147,11 @@ def test_few_sources_decide_nothing_for_other_data() -> None:
         with_readings(side(mark, dataset=["a/H" if i % 2 else "b/H" for i in range(30)]), linear({1: weight}))
         for mark, weight in (("a", 1.0), ("b", 1.3))
     ]
-    assert "not decided for other data: 2 sources" in compare(*frames).changed.headline
+    found = compare(*frames)
+    assert "not decided for other data: 2 sources" in found.changed.headline
+    assert "of their variance (range [" in found.changed.headline
+    assert "of the importance instead" not in found.changed.headline
+    assert all("of fewer a range that is no interval" in table.note for table in found.changed.tables())
 
 
 def test_every_format_begins_with_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
