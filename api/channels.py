@@ -54,6 +54,8 @@ class _Explained(NamedTuple):
     parts: Mapping[str, Part]
     effects: tuple[ChannelEffect, ...]
     variance: float
+    note: str = ""
+    """By what effects and gains are divided, where it is not the variance over the test region."""
     held_out: HeldOut | None = None
 
 
@@ -98,6 +100,7 @@ def explain_channels(
                     measured = _held_out(seasonal, bound, one, history, protocol, explained.variance, report)
                     explained = explained._replace(held_out=measured)
             several = len(layout.names["target"]) > 1
+            notes += [explained.note] if explained.note else []
             found.append(explained._replace(item=f"{one.item}/{target}" if several else one.item))
     by_item = [one for one in series for _ in first.names["target"]]
     own = [(one.parts[one.target], one.forecast) for one in found]
@@ -187,7 +190,7 @@ def _explain(
         # A spread is a small difference of large numbers, whose rounding it has.
         least = float(window.target.abs().max()) if bound.output.is_spread else 0.0
         refuse_misleading(bound, x, forecast, rows.slopes, gradient=rows.gradient, least=least)
-    variance = _variance(model, bound, series, forecast, protocol)
+    variance, divided_by = _variance(model, bound, series, forecast, protocol)
     effects = list[ChannelEffect]()
     if len(layout.channels) > 1:
         effects = channel_effects(bound, x, history.blocks, variance, seed=protocol.seed, budget=budget)
@@ -212,7 +215,8 @@ def _explain(
         )
     target = layout.names["target"][bound.explained]
     quantiles = {level: columns[..., number] for number, level in enumerate(levels)}
-    return _Explained(series.item, target, forecast, quantiles, parts, tuple(effects), variance)
+    note = f"{series.item}: effects and gains are divided by {divided_by}" if divided_by else ""
+    return _Explained(series.item, target, forecast, quantiles, parts, tuple(effects), variance, note=note)
 
 
 class _Rows(NamedTuple):
@@ -289,8 +293,10 @@ def _cost(bound: Bound, protocol: Protocol) -> str:
     return f"about {(own or 0) + effect_forecasts(bound) + region} forecasts by {bound.identity.model}"
 
 
-def _variance(model: Forecaster, bound: Bound, series: CovariateSeries, forecast: Tensor, protocol: Protocol) -> float:
-    """Variance of the point forecasts over the test region; without one, of the explained forecast or its window."""
+def _variance(
+    model: Forecaster, bound: Bound, series: CovariateSeries, forecast: Tensor, protocol: Protocol
+) -> tuple[float, str]:
+    """Variance of the point forecasts over the test region; without one, another, and what that is."""
     layout, count = bound.layout, protocol.variance_windows
     point = Bound(model, layout, bound.explained, POINT)
     try:
@@ -298,13 +304,16 @@ def _variance(model: Forecaster, bound: Bound, series: CovariateSeries, forecast
             arrays = series.region(layout.lookback, layout.horizon, count).arrays
             x = layout.pack(as_window(series, arrays)).float()
             if point.refusal_of_missing(x) is None:
-                return usable_variance(MemoryBudget().forecasts(point, x, layout.horizon))
+                return usable_variance(MemoryBudget().forecasts(point, x, layout.horizon)), ""
     except (UnusableSeries, Unscorable):
         pass
+    apart = "which does not compare with those of an audit"
     try:
-        return usable_variance(forecast)
+        return usable_variance(forecast), f"the variance of this forecast alone, {apart}"
     except Unscorable:
-        return float(series.target[bound.explained, -layout.lookback :].var()) or 1.0
+        values = float(series.target[bound.explained, -layout.lookback :].var())
+    what = "the variance of the values of the window" if values else "one"
+    return values or 1.0, f"{what}, since the forecast is constant, {apart}"
 
 
 def _notes(model: Forecaster, series: CovariateSeries, window: Window, lookback: int, horizon: int) -> list[str]:

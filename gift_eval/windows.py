@@ -105,6 +105,15 @@ def statistics(series: Series | MultivariateSeries, horizon: int) -> tuple[list[
     return [one.mean for one in scaled], [one.std for one in scaled]
 
 
+def refuse_short(length: int, lookback: int, horizon: int) -> None:
+    """Raise unless a series of this length holds a window of the setting."""
+    if not admits(length, lookback, horizon):
+        raise UnusableSeries(
+            f"too short: {length} values, but the setting {lookback}x{horizon} needs at least "
+            f"{lookback + horizon}; ask for a shorter lookback or horizon."
+        )
+
+
 def starts(
     length: int,
     lookback: int,
@@ -129,11 +138,7 @@ def starts(
     for name, (value, lowest) in least.items():
         if value < lowest:
             raise HrxError(f"{name} is {value}, but it must be {lowest} or more.")
-    if not admits(length, lookback, horizon):
-        raise UnusableSeries(
-            f"too short: {length} values, but the setting {lookback}x{horizon} needs at least "
-            f"{lookback + horizon}; ask for a shorter lookback or horizon."
-        )
+    refuse_short(length, lookback, horizon)
     if official and official.starts:
         possible = _own_starts(length, lookback, horizon, official)
         return possible[[int(place * possible.size)] if windows == 1 else list(spaced(possible.size, windows))]
@@ -219,6 +224,7 @@ def region_starts(series: Series | MultivariateSeries, lookback: int, horizon: i
     if official and official.starts:
         possible = _own_starts(length, lookback, horizon, official)
         return possible[list(spaced(possible.size, count))]
+    refuse_short(length, lookback, horizon)
     low, high = _first_and_last_start(length, lookback, horizon, official)
     return np.unique(np.rint(np.linspace(low, high, min(count, high - low + 1))).astype(np.int64))
 

@@ -296,3 +296,13 @@ def test_held_out_windows_are_checked_and_scored_with_all_channels(model: Linear
         )
         errors.append(np.mean((forecast - values[start : start + HORIZON]) ** 2) / values[:end].var())
     assert held_out.skill.mse == pytest.approx(np.mean(errors), rel=1e-3)
+
+
+def test_a_series_without_a_test_region_says_by_what_its_effects_are_divided(
+    model: LinearChannels, frame: pd.DataFrame
+) -> None:
+    said = "divided by the variance of this forecast alone, which does not compare with those of an audit"
+    whole, short = explain(model, frame), explain(model, frame.iloc[LENGTH - LOOKBACK :])
+    assert not any("divided by" in note for note in whole.notes)
+    assert [note for note in short.notes if said in note]
+    assert short.variances[0] == pytest.approx(np.var(short.forecast[0]), rel=1e-4)
