@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # families are listed without torch
     from torch import Tensor
 
 RoleName = Literal["target", "past", "future", "static"]
-"""What a channel is to a forecast: forecast itself, known up to now, known ahead too, or constant."""
+"""Role of a channel: a series that is forecast, a covariate known up to now, one known ahead too, or a static one."""
 ROLES: tuple[RoleName, ...] = ("target", "past", "future", "static")
 Kind = Literal["number", "two-valued", "categorical"]
 """What the values of a channel are. Only numbers have a slope: the others are judged by what changing them does."""

@@ -22,10 +22,10 @@ from hrx.reports.text import clean, listed, percent, shorten
 POINT = "point"
 TREATED: tuple[Treatment, ...] = ("withheld", "erased", "rearranged")
 """Treatments that a channel as it is may be compared with; the first that was measured is."""
-FOLDED = ("share", "sensitivity", "as_is", "treated")
+FOLDED = ("share", "as_is", "treated")
 """Numbers of a run and channel that are means over its seeds."""
 Help = Literal["", "helps", "hurts", "no evidence", "too few to tell"]
-_CHANNEL = ("channel", "role", "kind", "left_out", "read", "read_from", "share", "sensitivity", "as_is", *TREATED)
+_CHANNEL = ("channel", "role", "kind", "left_out", "read", "read_from", "share", "as_is", *TREATED)
 _MOST, _LONGEST_NAME, _LONGEST_REASON = 3, 20, 60
 
 
@@ -110,8 +110,7 @@ def _rows_of(effects: object, left_out: object) -> Iterator[tuple[object, ...]]:
             errors = one.errors or {}
             of_errors = (errors.get(name) for name in ("as_is", *TREATED))
             read = float(one.read) if one.measured else None
-            sensitivity = None if one.sensitivity is None else _mean(one.sensitivity)
-            yield one.name, one.role, one.kind, "", read, one.read_from, _mean(one.share), sensitivity, *of_errors
+            yield one.name, one.role, one.kind, "", read, one.read_from, _mean(one.share), *of_errors
         for name, reason in json.loads(left_out).items() if isinstance(left_out, str) else ():
             why = str(reason).partition(":")[0]
             why = f"the model {why}" if why.startswith(("takes", "needs")) else why

@@ -221,7 +221,7 @@ def _columns(window: Window, role: RoleName, values: Tensor) -> Iterator[tuple[s
 
 
 def _exogenous(model: Any) -> dict[str, tuple[str, ...]]:
-    """Names of the variables of each role; one that is known ahead is no past one too."""
+    """Names of the variables of each role; a variable known ahead is not listed as a past one."""
     future = tuple(model.futr_exog_list)
     past = tuple(name for name in model.hist_exog_list if name not in future)
     return {"past": past, "future": future, "static": tuple(model.stat_exog_list)}

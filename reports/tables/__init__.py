@@ -327,10 +327,10 @@ def channels(runs: ScoredRuns) -> Content:
 
 
 _OF_CHANNELS = (
-    "Share: of the effects of all channels, mean of the scored steps. Sensitivity: change of the forecast per standard "
-    "deviation of the channel. Change: error under the treatment over that with the channel as it is, less one; above "
-    "0 the channel helps. Share, sensitivity and change are those of the median series, with an interval from five "
-    "series on; helps or hurts is said from six, by the sign test with Holm's correction over the channels of a model."
+    "Share: of the effects of all channels, mean of the scored steps. Change: error under the treatment over that with "
+    "the channel as it is, less one; above 0 the channel helps. Share and change are those of the median series, with "
+    "an interval from five series on; helps or hurts is said from six, by the sign test with Holm's correction over "
+    "the channels of a model."
 )
 
 
@@ -372,7 +372,6 @@ def covariates(runs: ScoredRuns) -> Content:
         figure("change", "Change of MSE", GAIN, lambda one: one.evidence("change").interval.point),
         figure("change_interval", "95% interval of it", INTERVAL, lambda one: _interval_of_channel(one, "change")),
         figure("p", "p", P, lambda one: one.corrected),
-        figure("sensitivity", "Sensitivity", number, lambda one: one.evidence("sensitivity").interval.point),
     )
     return groups, figures, runs.note(runs.named(audited), _OF_CHANNELS)
 

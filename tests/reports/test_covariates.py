@@ -89,7 +89,6 @@ def test_share_and_change_are_medians_of_series_over_the_mean_of_seeds() -> None
     # Shares 0.3 (the mean of 0.2 and 0.4), 0.1, 0.5, 0.2 and 0.7; five series have their range.
     assert temp["share"] == pytest.approx(0.3)
     assert temp["share_interval"] == pytest.approx(Span(0.1, 0.7))
-    assert temp["sensitivity"] == pytest.approx(3.0)
     assert temp["change"] == pytest.approx(0.1)
     assert temp["change_interval"] == pytest.approx(Span(-0.2, 0.4))
     assert (temp["helps"], temp["p"]) == ("too few to tell", None)
@@ -188,7 +187,6 @@ def test_the_first_screen_has_one_short_line_of_covariates() -> None:
     assert by_channel["price"]["read"] == "left out: the model takes no past covariates"
     assert by_channel["price"]["helps"] is by_channel["price"]["role"] is None
     assert by_channel["load"]["helps"] is None
-    assert math.isnan(float(str(by_channel["holiday"]["sensitivity"])))
 
 
 def test_without_covariates_nothing_is_shown(tmp_path: Path) -> None:
